@@ -49,7 +49,7 @@ def attribute_loss(encoder: GridEncoder, scenes: Scenes, index: Tensor) -> Tenso
 
 @torch.no_grad()
 def encode(encoder: GridEncoder, images: Tensor, batch: int = 250) -> Tensor:
-    """Return the grids (N, L, D) of all images at once: computed in batches, so that each scene is encoded only once."""
+    """Return the grids (N, L, D) of all images, computed in batches, so that each scene is encoded only once."""
     return torch.cat([encoder(part) for part in images.split(batch)])
 
 

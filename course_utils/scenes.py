@@ -24,8 +24,8 @@ CHUNK = 256  # scenes drawn at once: larger chunks leave the processor's cache a
 class Recipe:
     """How scenes are drawn. Lengths are in pixels, intensities in [0, 1]; one recipe and one seed give one data set.
 
-    objects: 1 to 5 in distinct cells of a layout x layout grid; canvas: side of the picture; jitter: of a centre, uniform
-    to both sides; radius: smallest and largest; noise: standard deviation; pairs: the (colour, shape) pairs allowed,
+    objects: 1 to 5 in distinct cells of a layout x layout grid; canvas: side of the picture; jitter: of a centre,
+    uniform to both sides; radius: smallest and largest; noise: standard deviation; pairs: the (colour, shape) pairs allowed,
     distinct within one scene.
     """
 
@@ -48,9 +48,10 @@ class Recipe:
         for colour, shape in self.pairs:
             known(colour, COLOURS, "colour"), known(shape, SHAPES, "shape")
         if self.objects > min(5, self.layout ** 2, len(set(self.pairs))):
-            raise ValueError(f"objects is {self.objects}; expected at most 5, at most the {self.layout ** 2} cells of the "
-                             f"layout and at most the {len(set(self.pairs))} different pairs")
-        low, high = self.radius
+            raise ValueError(f"objects is {self.objects}; expected at most 5, at most the {self.layout ** 2} cells "
+                             f"of the layout and at most the {len(set(self.pairs))} different pairs")
+        pair = isinstance(self.radius, (tuple, list)) and len(self.radius) == 2
+        low, high = self.radius if pair else (0, 0)
         if not 0 < low <= high or 2 * high > self.pitch:
             raise ValueError(f"radius is {self.radius}; expected 0 < smallest <= largest <= {self.pitch / 2:.2f} "
                              f"(half a cell of a {self.layout} x {self.layout} layout on {self.canvas} pixels)")
@@ -59,6 +60,9 @@ class Recipe:
         for name in ("jitter", "noise", "colour_jitter"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected 0 or more")
+        if self.jitter + high > self.pitch / 2 + 1:
+            raise ValueError(f"jitter is {self.jitter}; expected at most {self.pitch / 2 + 1 - high:.2f}, so that no "
+                             f"object of radius {high} leaves the picture")
 
     @property
     def pitch(self) -> float:
@@ -86,7 +90,8 @@ class Scenes:
         return len(self.images)
 
     def __getitem__(self, index) -> "Scenes":
-        if isinstance(index, int):
+        if isinstance(index, int) or getattr(index, "ndim", 1) == 0:
+            index = int(index)
             if not -len(self) <= index < len(self):
                 raise IndexError(f"scene {index} of {len(self)}")
             index = [index]
@@ -180,7 +185,7 @@ def half_widths(shapes: Tensor, radii: Tensor, down: Tensor) -> Tensor:
 
 
 def render(scene: dict, recipe: Recipe, generator: torch.Generator) -> Scenes:
-    """Return the scenes whose colours, shapes and cells (N, n) are given: draws jitter, radii, colour jitter and noise."""
+    """Return the scenes with these colours, shapes and cells (N, n); jitter, radii and noise are drawn."""
     cells, (n, k) = scene["cells"], scene["cells"].shape
 
     def uniform(*size: int) -> Tensor:  # in [-1, 1)
@@ -194,10 +199,11 @@ def render(scene: dict, recipe: Recipe, generator: torch.Generator) -> Scenes:
     pixel = torch.arange(recipe.canvas)
     widths = half_widths(scene["shapes"], radii, pixel - centres[..., :1])  # (N, n, S)
     across = (pixel - centres[..., 1:]).abs()  # (N, n, S)
-    masks = across.unsqueeze(-2) <= widths.unsqueeze(-1)  # (N, n, S, S)
+    masks = (across.unsqueeze(-2) <= widths.unsqueeze(-1)).float()  # (N, n, S, S)
     images = torch.full((n, 3, recipe.canvas, recipe.canvas), recipe.background)
-    for i in range(k):
-        images = torch.where(masks[:, i, None], paint[:, i, :, None, None], images)
+    for i in range(k):  # a later object covers an earlier one
+        mask = masks[:, i, None]  # (N, 1, S, S)
+        images.mul_(1 - mask).addcmul_(mask, paint[:, i, :, None, None])  # as torch.where, several times as fast
     if recipe.noise:
         images = images.add_(torch.randn(images.shape, generator=generator), alpha=recipe.noise).clamp_(0, 1)
     return Scenes(images, scene["colours"], scene["shapes"], cells, centres, radii, recipe)
@@ -238,9 +244,13 @@ def place(objects: list[tuple[str, str, int, int]], recipe: Recipe = Recipe(), s
     """
     recipe = dataclasses.replace(recipe, objects=len(objects), pairs=ALL_PAIRS)
     table, side = [], recipe.layout
-    for colour, shape, row, column in objects:
+    for thing in objects:
+        if not isinstance(thing, (tuple, list)) or [type(part) for part in thing] != [str, str, int, int]:
+            raise TypeError(f"objects holds {thing!r}; expected (colour, shape, row, column), such as "
+                            "('red', 'circle', 0, 2)")
+        colour, shape, row, column = thing
         if not (0 <= row < side and 0 <= column < side):
-            raise ValueError(f"cell ({row}, {column}) lies outside the layout; expected row and column in 0..{side - 1}")
+            raise ValueError(f"cell ({row}, {column}) is outside the layout; expected row and column in 0..{side - 1}")
         table.append((known(colour, COLOURS, "colour"), known(shape, SHAPES, "shape"), row * side + column))
     for what, keys in (("cell", [t[2] for t in table]), ("(colour, shape) pair", [t[:2] for t in table])):
         if len(set(keys)) < len(keys):

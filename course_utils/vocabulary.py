@@ -27,13 +27,15 @@ class Vocabulary:
 
     def __init__(self, words: Sequence[str], level: str = "word", unknown: bool = False):
         if isinstance(words, str):
-            raise TypeError(f"words is the str {words!r}; expected a sequence of tokens, for instance {list(words)[:3]}")
+            raise TypeError(f"words is the str {words!r}; expected a list of tokens, for instance {list(words)[:3]}")
         if level not in ("word", "char"):
             raise ValueError(f"level is {level!r}; expected 'word' or 'char'")
         tokens = SPECIAL + ((UNKNOWN,) if unknown else ()) + tuple(words)
         twice = [word for word, count in Counter(tokens).items() if count > 1]
         if twice:
-            raise ValueError(f"words holds {twice[:3]} more than once (or as a special token); expected each token once")
+            raise ValueError(f"words holds {twice[:3]} more than once, or as a special token; expected each once")
+        if never := [word for word in words if split(word, level) != [word]]:
+            raise ValueError(f"words holds {never[:3]}, which no caption gives at level {level!r}; expected tokens")
         self.words, self.level, self.unknown = tokens, level, unknown
         self._ids = {word: i for i, word in enumerate(tokens)}
 
@@ -89,8 +91,11 @@ class Vocabulary:
 
     def decode(self, ids: Tensor | Sequence[int]) -> str:
         """Return the caption of one row of ids: up to the first <end>, without <start> and <pad>."""
-        words = []
-        for i in torch.as_tensor(ids).tolist():
+        words, ids = [], torch.as_tensor(ids)
+        if ids.ndim != 1 or ids.is_floating_point():
+            raise ValueError(f"ids has shape {tuple(ids.shape)} and is {ids.dtype}; expected one row (T,) of int64 "
+                             "(decode_batch takes a batch)")
+        for i in ids.tolist():
             if not 0 <= i < len(self):
                 raise ValueError(f"ids holds {i}; expected 0 <= id < {len(self)}")
             if i == END:

@@ -67,9 +67,9 @@ class LSTMState(NamedTuple):
 class ShowTellLSTM(Captioner):
     """The same captioner as an LSTM that starts at h_0 = tanh(W_h v), c_0 = tanh(W_c v), and four remedies.
 
-    forget_bias: added to the forget gate at the start, 1 keeps c alive (Gers et al. 2000); squash_cell=False: c_0 = W_c v,
-    without the tanh that saturates; normalise=True: LayerNorm on v; image="input": v is read like a word before <start>,
-    h_0 = c_0 = 0 (Vinyals et al.).
+    forget_bias: the forget gate's bias at the start, 1 keeps c alive (Gers et al. 2000); squash_cell=False: c_0 = W_c v,
+    without the tanh that saturates; normalise=True: LayerNorm on v; image="input": v is read like a word before
+    <start>, h_0 = c_0 = 0 (Vinyals et al.).
     """
 
     def __init__(self, V: int, L: int = 64, D: int = 48, E: int = 32, H: int = 128, I: int = 64, *,
@@ -88,7 +88,7 @@ class ShowTellLSTM(Captioner):
         self.embed = nn.Embedding(V, E)
         self.W_x = nn.Parameter(torch.randn(E, 4 * H) / E ** 0.5)
         self.W_hh = nn.Parameter(torch.randn(H, 4 * H) / H ** 0.5)
-        self.b = nn.Parameter(torch.cat([torch.zeros(H), torch.full((H,), forget_bias), torch.zeros(2 * H)]))  # i, f, o, g
+        self.b = nn.Parameter(torch.tensor([0., forget_bias, 0., 0.]).repeat_interleave(H))  # gates i, f, o, g
         self.score = nn.Linear(H, V)
 
     image_vector = ShowTellRNN.image_vector
