@@ -13,6 +13,7 @@ import textwrap
 import numpy as np
 from IPython.display import display
 from matplotlib.figure import Figure
+from PIL import Image
 
 BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"
 OKABE_ITO = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, "#000000")  # without its yellow, which is lost on white
@@ -20,13 +21,18 @@ LINE_STYLES = ("-", "--", "-.", ":", (0, (6, 1, 1, 1, 1, 1)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 
 
-def show(figure, alt):
+def show(figure, alt, photographic=False):
     """Return None after displaying the figure with its text alternative, and close it.
 
     `alt` states what the figure shows, for those who cannot see it; ValueError when it has fewer than 20 characters.
+    Drawings are stored in 256 colours, a quarter of the size; photographic keeps every colour.
     """
     alt, stream = _alt(alt), io.BytesIO()
     figure.savefig(stream, format="png", dpi=100, facecolor="white", bbox_inches="tight", metadata={"Software": None})
+    if not photographic:
+        drawing = Image.open(stream).convert("RGB").quantize(256, dither=Image.Dither.NONE)
+        stream = io.BytesIO()
+        drawing.save(stream, "PNG", optimize=True)
     data = {"image/png": base64.b64encode(stream.getvalue()).decode(), "text/plain": alt}
     display(data, metadata={"image/png": {"alt": alt}}, raw=True)
     if pyplot := sys.modules.get("matplotlib.pyplot"):  # one of its figures would be shown again after the cell
@@ -44,14 +50,14 @@ def images(pictures, titles=None, columns=8, *, alt):
         raise ValueError(f"{len(titles)} titles, {len(pictures)} pictures, columns {columns}; expected one each, >= 1")
     pixels = to_pixels(pictures)  # (N, S, S, 3) uint8
     columns, rows = min(columns, len(pixels)), -(-len(pixels) // columns)
-    wrapped = [textwrap.fill(str(title), max(12, 96 // columns)) for title in titles]
+    wrapped = [textwrap.fill(str(title), max(12, min(28, 96 // columns))) for title in titles]
     width, lines = min(2.2, 9.6 / columns), max(title.count("\n") + bool(title) for title in wrapped)
     figure = Figure(figsize=(width * columns, (width + 0.16 * lines + 0.1) * rows), layout="constrained")
     for k, (picture, title) in enumerate(zip(pixels, wrapped)):
         axis = figure.add_subplot(rows, columns, k + 1, xticks=[], yticks=[], frame_on=False)
         axis.imshow(picture, interpolation="nearest")
         axis.set_xlabel(title, fontsize=9)
-    show(figure, alt)
+    show(figure, alt, photographic=True)
 
 
 def curves(series, *, xlabel, ylabel, title, alt, log=False, band=True, x=None, reference=None):

@@ -25,8 +25,8 @@ class Recipe:
     """How scenes are drawn. Lengths are in pixels, intensities in [0, 1]; one recipe and one seed give one data set.
 
     objects: 1 to 5 in distinct cells of a layout x layout grid; canvas: side of the picture; jitter: of a centre,
-    uniform to both sides; radius: smallest and largest; noise: standard deviation; pairs: the (colour, shape) pairs allowed,
-    distinct within one scene.
+    uniform to both sides; radius: smallest and largest; noise: standard deviation; pairs: the (colour, shape) pairs
+    allowed, distinct within one scene.
     """
 
     objects: int = 2

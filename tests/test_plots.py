@@ -23,7 +23,7 @@ def shown(monkeypatch):
 
 
 def pixels(shown, k=0):
-    return np.asarray(Image.open(io.BytesIO(base64.b64decode(shown[k][0]["image/png"]))))
+    return np.asarray(Image.open(io.BytesIO(base64.b64decode(shown[k][0]["image/png"]))).convert("RGB"))
 
 
 def test_show_gives_picture_and_alt_and_closes(shown):
@@ -34,6 +34,15 @@ def test_show_gives_picture_and_alt_and_closes(shown):
     assert data["text/plain"] == ALT and metadata == {"image/png": {"alt": ALT}}
     assert base64.b64decode(data["image/png"]).startswith(b"\x89PNG")
     assert figure.axes == []
+
+
+def test_drawings_are_stored_in_few_colours_and_pictures_in_all(shown):
+    fade = np.linspace(0, 1, 32 * 32).reshape(1, 1, 32, 32).repeat(3, 1)
+    plots.curves({"a": np.arange(1, 9)}, **NAMED)
+    plots.images(fade * np.array([1, 0.5, 0.25]).reshape(1, 3, 1, 1), alt=ALT)
+    drawing, picture = (Image.open(io.BytesIO(base64.b64decode(data["image/png"]))) for data, _ in shown)
+    assert drawing.mode == "P" and len(drawing.getcolors()) <= 256
+    assert picture.mode == "RGBA" and len(np.unique(pixels(shown, 1).reshape(-1, 3), axis=0)) > 256
 
 
 def test_show_closes_a_pyplot_figure(shown):
@@ -110,7 +119,7 @@ def test_images_refuse(pictures, options, message):
 
 def test_curves_differ_by_more_than_colour(monkeypatch):
     figures = []
-    monkeypatch.setattr(plots, "show", lambda figure, alt: figures.append(figure))
+    monkeypatch.setattr(plots, "show", lambda figure, alt, photographic=False: figures.append(figure))
     plots.curves({f"v{k}": np.arange(1, 9) + k for k in range(8)}, **NAMED)
     lines = figures[0].axes[0].get_lines()
     assert len({(line.get_linestyle(), line.get_marker()) for line in lines}) == 8
@@ -119,7 +128,7 @@ def test_curves_differ_by_more_than_colour(monkeypatch):
 
 def test_curves_over_seeds_draw_mean_and_band(monkeypatch):
     figures = []
-    monkeypatch.setattr(plots, "show", lambda figure, alt: figures.append(figure))
+    monkeypatch.setattr(plots, "show", lambda figure, alt, photographic=False: figures.append(figure))
     seeds = np.array([[1.0, 2.0, 3.0], [3.0, 4.0, 8.0]])
     plots.curves({"model": seeds}, x=[0, 10, 20], **NAMED)
     plots.curves({"model": seeds}, band=False, **NAMED)
@@ -150,7 +159,7 @@ def test_curves_refuse(series, options, message):
 
 def test_bars_write_their_values(monkeypatch):
     figures = []
-    monkeypatch.setattr(plots, "show", lambda figure, alt: figures.append(figure))
+    monkeypatch.setattr(plots, "show", lambda figure, alt, photographic=False: figures.append(figure))
     plots.bars({"first": (0.9531, 0.0124), "second": 0.5, "third": -0.0001}, xlabel="share", title="t", alt=ALT)
     axis = figures[0].axes[0]
     assert [text.get_text() for text in axis.texts] == ["0.953 ± 0.012", "0.500", "0.000"]
@@ -174,7 +183,7 @@ def test_bars_refuse(values, message):
 
 def test_heat_writes_every_value(monkeypatch):
     figures = []
-    monkeypatch.setattr(plots, "show", lambda figure, alt: figures.append(figure))
+    monkeypatch.setattr(plots, "show", lambda figure, alt, photographic=False: figures.append(figure))
     plots.heat([[0, 0.25], [1, 0.5]], ["r", "s"], ["c", "d"], **NAMED)
     assert [text.get_text() for text in figures[0].axes[0].texts] == ["0.00", "0.25", "1.00", "0.50"]
 

@@ -23,7 +23,6 @@ def scene_browser(scenes: Scenes) -> Explorer:
         "index": widgets.IntSlider(0, 0, last, description="scene:", layout=widgets.Layout(width="460px")),
         "boxes": widgets.Checkbox(True, description="draw boxes", indent=False),
     }
-    controls["index"].continuous_update = True
     return Explorer(controls, lambda index, boxes: scene_view(scenes[index], boxes), f"Browser of {last + 1} scenes")
 
 
@@ -44,12 +43,12 @@ def scene_builder(recipe: Recipe = Recipe()) -> Explorer:  # noqa: B008  (frozen
     }
     rows = [["objects", "boxes"]]
     for k, (colour, shape, row, column) in enumerate(first, 1):
-        narrow = {"layout": widgets.Layout(width="150px")}
+        narrow, apart = {"layout": widgets.Layout(width="150px")}, {"layout": widgets.Layout(margin="2px 12px 2px 6px")}
         controls |= {
             f"colour_{k}": widgets.Dropdown(options=COLOURS, value=colour, description=f"{k} colour:", **narrow),
             f"shape_{k}": widgets.Dropdown(options=SHAPES, value=shape, description=f"{k} shape:", **narrow),
-            f"row_{k}": widgets.ToggleButtons(options=side, value=row, description=f"{k} row:"),
-            f"column_{k}": widgets.ToggleButtons(options=side, value=column, description=f"{k} column:"),
+            f"row_{k}": widgets.ToggleButtons(options=list(side), value=row, description=f"{k} row:", **apart),
+            f"column_{k}": widgets.ToggleButtons(options=list(side), value=column, description=f"{k} column:", **apart),
         }
         rows.append([f"{name}_{k}" for name in ("colour", "shape", "row", "column")])
 
@@ -82,17 +81,17 @@ def scene_view(scene: Scenes, boxes: bool = True) -> Html:
     edges = [[f"{edge:.1f}" for edge in box] for box in scene.boxes[0].tolist()]
     objects = [[name, row, column, *edge] for name, (row, column), edge in zip(names, places, edges)]
     count = f"{len(references)} reference{'s' * (len(references) > 1)} ({len(names)} object{'s' * (len(names) > 1)})"
-    half = max(5, -(-len(references) // 2))  # two tables side by side when there are many
-    return columns(
-        image,
-        columns(*(html_table(references[k : k + half], ["#", "caption"], count if k == 0 else "and")
-                  for k in range(0, len(references), half))),
-        stack(
-            html_table(objects, ["object", "row", "column", "x0", "y0", "x1", "y1"], "Cells and boxes (pixels)"),
-            html_table([attribute_bits(scene.attributes[0])], COLOURS + SHAPES, "Attributes (1: present)"),
-            note("Rows and columns count from the top left, from 0."),
-        ),
+    half = max(6, -(-len(references) // 2))  # two tables side by side when there are many
+    captions = [html_table(references[k : k + half], ["#", "caption"], count if k == 0 else "and")
+                for k in range(0, len(references), half)]  # fmt: skip
+    facts = stack(
+        html_table(objects, ["object", "row", "column", "x0", "y0", "x1", "y1"], "Cells and boxes (pixels)"),
+        html_table([attribute_bits(scene.attributes[0])], COLOURS + SHAPES, "Attributes (1: present)"),
+        note("Rows and columns count from the top left, from 0."),
     )
+    if len(captions) == 1:
+        return columns(image, stack(captions[0], facts))
+    return stack(columns(image, facts), columns(*captions))
 
 
 def object_names(scene: Scenes) -> list[str]:
