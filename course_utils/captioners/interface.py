@@ -22,7 +22,7 @@ class Captioner(nn.Module):
         raise NotImplementedError(f"{type(self).__name__} must define step(tokens, state)")
 
     def forward(self, image: Tensor, captions: Tensor) -> Tensor:
-        """Return the scores (N, T-1, V) of captions[:, 1:] under teacher forcing; captions (N, T) int64 from <start>."""
+        """Return the scores (N, T-1, V) of captions[:, 1:] (teacher forcing); captions (N, T) int64 with <start>."""
         state, scores = self.init_state(image), []
         for t in range(captions.shape[1] - 1):
             log_probs, state = self.step(captions[:, t], state)  # (N, V)

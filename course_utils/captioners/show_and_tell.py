@@ -67,7 +67,7 @@ class LSTMState(NamedTuple):
 class ShowTellLSTM(Captioner):
     """The same captioner as an LSTM that starts at h_0 = tanh(W_h v), c_0 = tanh(W_c v), and four remedies.
 
-    forget_bias: the forget gate's bias at the start, 1 keeps c alive (Gers et al. 2000); squash_cell=False: c_0 = W_c v,
+    forget_bias: bias of the forget gate at the start, 1 keeps c (Gers et al. 2000); squash_cell=False: c_0 = W_c v,
     without the tanh that saturates; normalise=True: LayerNorm on v; image="input": v is read like a word before
     <start>, h_0 = c_0 = 0 (Vinyals et al.).
     """

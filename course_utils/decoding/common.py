@@ -27,11 +27,15 @@ class Decoded(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """One step of greedy or sampling: log p of the model and log q behind rules and cuts (N, V), words taken (N,)."""
+    """One step of greedy or sampling: log p of the model and log q behind rules and cuts (N, V), words taken (N,).
+
+    state: the model's state behind this step, with what the model looked at before these words, if it keeps that.
+    """
 
     before: Tensor
     after: Tensor
     words: Tensor
+    state: Any = None
 
 
 class Expansion(NamedTuple):

@@ -65,7 +65,7 @@ def sample(
         words = torch.multinomial(log_q.exp(), 1, generator=generator)  # (M, 1)
         total = total + log_probs.gather(1, words)[:, 0].masked_fill(ended, 0.0)
         tokens[:, t] = words = words[:, 0].masked_fill(ended, PAD)
-        steps += [Choice(log_probs, log_q, words)] if trace else []
+        steps += [Choice(log_probs, log_q, words, state)] if trace else []
         ended = ended | (words == END)
         if ended.all():
             break

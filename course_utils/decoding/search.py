@@ -29,7 +29,7 @@ def greedy(model: Captioner, image: Any, length: int = T_MAX, *, trace: bool = F
         best, words = allowed.max(1)  # (N,), (N,)
         total = total + best.masked_fill(ended, 0.0)
         tokens[:, t] = words = words.masked_fill(ended, PAD)
-        steps += [Choice(log_probs, allowed, words)] if trace else []
+        steps += [Choice(log_probs, allowed, words, state)] if trace else []
         ended = ended | (words == END)
         if ended.all():
             break

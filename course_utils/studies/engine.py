@@ -36,6 +36,7 @@ def run(job: Callable, variants: Iterable[str], seeds: Iterable[int], path: str 
         raise ValueError("variants or seeds hold one value twice; expected each once")
     rows = {} if path is None or not Path(path).exists() else {(r["variant"], r["seed"]): r for r in read(path)}
     missing = [key for key in wanted if rows.get(key, {}).get("versions") != versions()]
+    missing.sort(key=lambda key: key[1])  # seed by seed: a process keeps the scenes and grids of the last seed
     with joblib.parallel_config(backend=backend, n_jobs=n_jobs, inner_max_num_threads=1 if backend == "loky" else None):
         parallel = joblib.Parallel(return_as="generator_unordered")
         for row in parallel(joblib.delayed(_row)(job, *key) for key in missing):
