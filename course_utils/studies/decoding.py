@@ -12,7 +12,7 @@ METRICS = ("log_p", "exact_match", "bleu4", "search_errors")
 
 
 def job(variant: str, seed: int) -> dict[str, float]:
-    """Return what one beam width reaches on the test scenes of one seed: log_p (mean), exact_match, bleu4, search_errors.
+    """Return what one beam width reaches on the test scenes of one seed: mean log_p, exact_match, bleu4, search_errors.
 
     A search error is a wrong caption although the model scores a right one higher; given as a share of all captions.
     """
