@@ -1,6 +1,7 @@
 """The engine of the studies, the yardsticks, and the stored tables with a sample run again."""
 
 import csv
+import math
 import statistics
 from pathlib import Path
 
@@ -8,8 +9,17 @@ import pytest
 import torch
 from scipy import stats
 
-from course_utils import recipes
-from course_utils.studies import paired_interval, read, run, show_and_tell, summary
+from course_utils import recipes, recipes_attention
+from course_utils.studies import (
+    attention,
+    hard_attention,
+    hard_scenes,
+    paired_interval,
+    read,
+    run,
+    show_and_tell,
+    summary,
+)
 from course_utils.studies.__main__ import results
 from course_utils.studies.engine import versions
 from course_utils.studies.yardsticks import YARDSTICKS, cost_in_yardsticks, yardstick
@@ -166,6 +176,64 @@ def test_a_sample_of_show_and_tell_runs_again():
     again = show_and_tell.job(variant, 0)
     assert again["exact_match"] == pytest.approx(stored[variant, 0]["exact_match"], abs=0.05)
     assert again["updates"] == stored[variant, 0]["updates"] == recipes.SHORT_PLAN.updates
+
+
+# The stored studies of attention: their goals on the mean of five seeds
+
+
+@pytest.mark.parametrize("study", [attention, hard_attention, hard_scenes], ids=lambda study: study.__name__)
+def test_studies_of_attention_are_stored_whole(study):
+    rows = read(STORED / f"{study.__name__.rpartition('.')[2]}.csv")
+    assert {(row["variant"], row["seed"]) for row in rows} == {(v, s) for v in study.VARIANTS for s in range(5)}
+    assert set(study.METRICS) <= rows[0].keys()
+
+
+def test_soft_attention_reaches_its_goals():
+    rows = read(STORED / "attention.csv")
+    assert mean(rows, "soft", "exact_match") >= 0.90 and mean(rows, "soft", "yardsticks") <= 1.5
+    assert mean(rows, "soft with word query", "exact_match") >= 0.95
+    assert mean(rows, "soft with word query", "yardsticks") <= 4
+
+
+def test_soft_attention_needs_coordinates():
+    rows = read(STORED / "attention.csv")
+    difference, low, _ = paired_interval(rows, "exact_match", "soft", "soft without coordinates")
+    assert difference >= 0.3 and low > 0.2
+    assert {row["updates"] for row in rows} == {recipes_attention.SOFT_PLAN.updates}  # all on the same budget
+
+
+def test_the_word_in_the_query_points_at_the_right_object():
+    rows = read(STORED / "attention.csv")
+    assert mean(rows, "soft with word query", "pointing_shape") >= 0.90
+    assert mean(rows, "soft with word query", "chance_shape") < 0.15
+    assert paired_interval(rows, "pointing_shape", "soft with word query", "soft")[1] > 0
+    for row in rows:
+        assert 0 < row["entropy"] < math.log(65)
+
+
+def test_hard_attention_reaches_its_goals():
+    rows = read(STORED / "hard_attention.csv")
+    exact, cost = ({v: mean(rows, v, name) for v in hard_attention.VARIANTS} for name in ("exact_match", "yardsticks"))
+    assert exact["soft"] >= 0.95
+    assert exact["hard warm"] >= exact["soft"] - 0.05 and cost["hard warm"] <= 1.5 * cost["soft"]
+    assert exact["hard scratch"] >= exact["soft"] - 0.08 and cost["hard scratch"] <= 1.25 * cost["soft"]
+    scratch = {row["updates"] for row in rows if row["variant"] in ("soft", "hard scratch")}
+    assert scratch == {recipes_attention.SOFT_PLAN.updates}
+
+
+def test_gradients_vary_only_where_something_is_drawn():
+    rows = read(STORED / "hard_attention.csv")
+    for variant in hard_attention.VARIANTS:
+        spread = [row["gradient_variance"] for row in rows if row["variant"] == variant]
+        drawn = recipes_attention.HARD.get(variant, ("top m",))[0] != "top m"
+        assert min(spread) > 1e-3 if drawn else max(spread) < 1e-9
+
+
+def test_four_objects_need_attention():
+    rows = read(STORED / "hard_scenes.csv")
+    difference, low, _ = paired_interval(rows, "exact_match", "soft", "ShowTellRNN")
+    assert difference >= 0.15 and low > 0
+    assert mean(rows, "ShowTellRNN", "yardsticks") >= 0.8 * mean(rows, "soft", "yardsticks")  # at equal compute
 
 
 def test_the_readme_shows_the_stored_tables():

@@ -53,8 +53,10 @@ class ShowTellRNN(Captioner):
     def forward(self, image: Tensor, captions: Tensor) -> Tensor:
         x, state = self.embed(captions[:, :-1]), self.init_state(image)  # (N, T-1, E)
         h = F.relu(x[:, 0] @ self.W_xh + self.b + state.image)  # (N, H); h_0 = 0 has nothing to say yet
-        later = rnn(x[:, 1:], h, self.W_xh, self.W_hh, self.b, F.relu)  # (N, T-2, H)
-        return self.score(torch.cat([h.unsqueeze(1), later], 1))  # (N, T-1, V)
+        states = [h.unsqueeze(1)]
+        if x.shape[1] > 1:
+            states.append(rnn(x[:, 1:], h, self.W_xh, self.W_hh, self.b, F.relu))  # (N, T-2, H)
+        return self.score(torch.cat(states, 1))  # (N, T-1, V)
 
 
 class LSTMState(NamedTuple):
