@@ -35,7 +35,7 @@ def pointing(model: Captioner, image: Tensor, part: Scenes) -> dict[str, float]:
 
     For "colour", "shape" (of either object) and "relation" words (the peak on either object counts): pointing_KIND, and
     chance_KIND, what a peak on a random cell would score. Words behind <end> do not count; a peak on the sentinel
-    misses. Also entropy, the mean over words of the map's entropy in nats.
+    misses. Also entropy in nats, the mean over all glances of all captions, <end> included.
     """
     tokens, alpha = watched_captions(model, image)
     on_box, vocabulary = cells_on_boxes(part), course_vocabulary()  # (N, n, L)

@@ -23,6 +23,7 @@ LOOKS = {
 }
 WIDTH, ROW, HEAD = 880, 34, 20  # pixels: of the picture, of one node's row, of the line above the tree
 LEGEND = "Solid frame: live. Double frame: complete. Dashed frame: pruned. Thick: the best caption so far."
+SCORES = {"none": "log p", "average": "log p / L^{}", "gnmt": "log p / ((5 + L) / 6)^{}"}
 OBJECTS = (("red", "circle", 1, 0), ("green", "triangle", 1, 2))
 
 
@@ -65,10 +66,11 @@ def pool(levels, k, penalty="none", alpha=None):
     return sorted(complete, key=lambda pair: -pair[0])[:k]
 
 
-def draw_tree(levels, vocabulary, steps=None, best=None):
-    """Return the tree of all steps as Html: an <img> of SVG whose alternative text tells the last step.
+def draw_tree(levels, vocabulary, steps=None, best=None, alt=None):
+    """Return the tree of all steps as Html: an <img> of SVG, which also shows where scripts and <svg> are not allowed.
 
-    steps: how many columns to leave room for (default: as many as there are); best: ids whose path is drawn thick.
+    levels: from `read_trace`; steps: how many columns to leave room for (default: as many as there are); best: ids of
+    the path that is drawn thick; alt: the alternative text (default: the last step in words).
     """
     best, shown = best or (), steps or max(len(levels), 1)
     column = min(WIDTH / (shown + 1), 110)
@@ -85,7 +87,7 @@ def draw_tree(levels, vocabulary, steps=None, best=None):
     drawn = (f'<svg xmlns="http://www.w3.org/2000/svg" width="{wide}" height="{height}" viewBox="0 0 {wide} {height}" '
              f'font-family="sans-serif"><rect width="100%" height="100%" fill="#ffffff"/>{"".join(back + front)}</svg>')
     data = base64.b64encode(drawn.encode()).decode()
-    return Html(f'<img src="data:image/svg+xml;base64,{data}" alt="{html.escape(_told(levels, vocabulary))}" '
+    return Html(f'<img src="data:image/svg+xml;base64,{data}" alt="{html.escape(alt or _told(levels, vocabulary))}" '
                 f'width="{wide}" height="{height}" style="max-width:100%;height:auto">')  # fmt: skip
 
 
@@ -93,51 +95,62 @@ def beam_tree(model, encoder, vocabulary, recipe, objects=OBJECTS, seed=0):
     """Return an Explorer of a beam search on a scene of two objects: grow the tree, change k and the length penalty.
 
     model: a Captioner that reads the grids of encoder; recipe: how scenes are drawn; objects: the two that stand there
-    at first, (colour, shape, row, column) each; seed: of their jitter and noise.
+    at first, (colour, shape, row, column) each; seed: of their jitter and noise. Errors as in `scenes.place`.
     """
+    scenes.place(list(objects), recipe, seed)  # the errors of what cannot stand there
     places = {f"row {r + 1}, column {c + 1}": (r, c) for r in range(recipe.layout) for c in range(recipe.layout)}
-    names = {place: name for name, place in places.items()}
 
     def render(step, k, penalty, alpha, seed, **chosen):
-        alpha = None if penalty == "none" else alpha
         pairs = [(chosen[f"colour_{i}"], chosen[f"shape_{i}"]) for i in "12"]
         cells = [places[chosen[f"place_{i}"]] for i in "12"]
         if pairs[0] == pairs[1] or cells[0] == cells[1]:
             what = "look the same" if pairs[0] == pairs[1] else "stand in the same place"
             return note(f"The two objects {what}: change one of them.")
         scene = scenes.place([(*pair, *cell) for pair, cell in zip(pairs, cells)], recipe, seed)
+        alpha = None if penalty == "none" else alpha
         with torch.no_grad():
             found = beam_search(model, encode(encoder, scene.images), k, penalty=penalty, alpha=alpha, trace=True)
-        levels, references = read_trace(found), scene.references(0)
-        grown = levels[: min(step, len(levels))]
-        complete = pool(grown, k, penalty, alpha)
-        leading = [node.ids for node in grown[-1] if node.fate == "live"] if grown else []
-        best = complete[0][1].ids if complete else leading[0] if leading else ()
-        seen = picture(scene.images[0], f"the scene: {references[0]}", scale=5)
-        told = _stop(grown, complete, k, penalty, alpha, len(levels))
-        right = note("Right captions: " + "; ".join(f"`{caption}`" for caption in references) + ".") + note(told)
-        return stack(columns(seen, Html(f'<div style="max-width:520px">{right}{note(LEGEND)}</div>')),
-                     draw_tree(grown, vocabulary, len(levels), best),
-                     columns(_pool_table(complete, references, vocabulary), _step_table(grown, vocabulary)))
+        return _view(scene, read_trace(found), vocabulary, step, k, penalty, alpha)
 
-    first, second = objects
     slider = widgets.IntSlider
     controls = {
         "step": slider(value=3, min=0, max=T_MAX, description="steps grown"),
         "k": slider(value=2, min=1, max=6, description="beam width k"),
         "penalty": widgets.ToggleButtons(options=["none", "average", "gnmt"], description="length penalty"),
-        "alpha": widgets.FloatSlider(value=1.0, min=0.0, max=2.0, step=0.1, description="alpha (no effect with none)"),
+        "alpha": widgets.FloatSlider(value=1.0, min=0.0, max=2.0, step=0.1, description="alpha of the penalty"),
+        "seed": slider(value=seed, min=0, max=max(19, seed), description="jitter and noise, seed"),
     }
-    rows = [["step", "k"], ["penalty", "alpha"]]
-    for i, (colour, shape, row, column) in (("1", first), ("2", second)):
-        options = {"colour": (scenes.COLOURS, colour), "shape": (scenes.SHAPES, shape),
-                   "place": (tuple(places), names[row, column])}  # fmt: skip
-        for name, (values, value) in options.items():
-            controls[f"{name}_{i}"] = widgets.Dropdown(
-                options=values, value=value, description=f"{name} {i}", layout=widgets.Layout(width="210px"))
-        rows.append([f"{name}_{i}" for name in options])
-    controls["seed"] = slider(value=seed, min=0, max=max(19, seed), description="jitter and noise, seed")
-    return Explorer(controls, render, "Beam tree of one scene, drawn from the trace of the search", [*rows, ["seed"]])
+    for name in ("step", "k", "alpha", "seed"):
+        controls[name].layout.width = "320px"
+    menus = [_menus(i, thing, places) for i, thing in zip("12", objects)]
+    rows = [["step", "k"], ["penalty", "alpha"], *map(list, menus), ["seed"]]
+    controls |= menus[0] | menus[1]
+    return Explorer(controls, render, "Beam tree of one scene, drawn from the trace of the search", rows)
+
+
+def _menus(number, thing, places):
+    """Return the three menus of one object: colour, shape and place; places: name -> (row, column)."""
+    colour, shape, *cell = thing
+    name = next(name for name, place in places.items() if place == tuple(cell))
+    options = {"colour": (scenes.COLOURS, colour), "shape": (scenes.SHAPES, shape), "place": (tuple(places), name)}
+    return {f"{what}_{number}": widgets.Dropdown(options=values, value=value, description=f"{what} {number}",
+                                                 layout={"width": "210px"})
+            for what, (values, value) in options.items()}  # fmt: skip
+
+
+def _view(scene, levels, vocabulary, step, k, penalty, alpha):
+    """Return the view of a search on one scene, grown to a step: scene, stop rule, tree, pool and the last step."""
+    references, grown = scene.references(0), levels[: min(step, len(levels))]
+    complete = pool(grown, k, penalty, alpha)
+    live = [node.ids for node in grown[-1] if node.fate == "live"] if grown else []
+    best = complete[0][1].ids if complete else live[0] if live else ()
+    right = "Right captions: " + "; ".join(f"`{caption}`" for caption in references) + "."
+    told = note(right) + note(_stop(grown, complete, k, penalty, alpha, len(levels))) + note(LEGEND)
+    seen = picture(scene.images[0], f"the scene: {references[0]}", scale=5)
+    return stack(columns(seen, Html(f'<div style="max-width:520px">{told}</div>')),
+                 draw_tree(grown, vocabulary, len(levels), best),
+                 columns(_pool_table(complete, references, vocabulary, SCORES[penalty].format(alpha)),
+                         _step_table(grown, vocabulary)))  # fmt: skip
 
 
 def _stop(grown, complete, k, penalty, alpha, steps):
@@ -148,6 +161,8 @@ def _stop(grown, complete, k, penalty, alpha, steps):
     live = [node.log_p for node in grown[-1] if node.fate == "live"]
     if t == T_MAX or not live:
         return "Every caption is complete or cut at the last step: the search ends."
+    if k == 1:
+        return f"With k = 1 the search is greedy: it {'ends with this' if complete else 'goes on to its first'} <end>."
     worst = f"{complete[-1][0]:.3f}" if len(complete) == k else "-inf, a place is free"
     reach = max(live) / max(length_penalty(n, penalty, alpha) for n in range(t + 1, T_MAX + 1))
     verdict = "ends" if t == steps else "goes on"
@@ -155,8 +170,8 @@ def _stop(grown, complete, k, penalty, alpha, steps):
             f"places in the pool has {worst}. The search {verdict}.")
 
 
-def _pool_table(complete, references, vocabulary):
-    """Return the pool as a table: caption, log p, length, score, verdict."""
+def _pool_table(complete, references, vocabulary, score_rule):
+    """Return the pool as a table: caption, log p, length L, score, verdict."""
     rows = []
     for rank, (score, node) in enumerate(complete):
         caption = vocabulary.decode(node.ids)
@@ -164,8 +179,8 @@ def _pool_table(complete, references, vocabulary):
         verdict = "✓ right" if kind == "correct" else f"✗ {kind}"
         caption = f"▶ {caption}" if rank == 0 else caption
         rows.append([caption, f"{node.log_p:.3f}", len(node.ids), f"{score:.3f}", verdict])
-    header = ["caption", "log p", "length with <end>", "score", "verdict"]
-    return html_table(rows or [["none yet", "", "", "", ""]], header, "The pool: complete captions, best first")
+    header = ["caption", "log p", "L with <end>", "score", "verdict"]
+    return html_table(rows or [["none yet", "", "", "", ""]], header, f"The pool, best first; score = {score_rule}")
 
 
 def _step_table(grown, vocabulary):

@@ -104,8 +104,8 @@ def calculation(candidate: str, references: str, order: int, corpus: DocumentFre
         note(penalty_sentence(counts)),
         columns(
             html_table(clip_rows(words, others, order),
-                       [f"{order}-gram", "in candidate", "most in one reference", "counted"],
-                       f"The clip, {order}-grams"),
+                       [f"{order}-gram", "said", "limit", "counted"],
+                       f"The clip, {order}-grams (limit: most in one reference)"),
             html_table(metric_rows(words, others, counts, corpus), ["metric", "value"], "All metrics of this image"),
         ),
     )  # fmt: skip

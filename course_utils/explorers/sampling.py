@@ -50,6 +50,8 @@ def sampling_explorer(model, image, scenes, vocabulary, scene=0):
         "top_p": widgets.FloatSlider(value=1.0, min=0.05, max=1.0, step=0.05, description="top-p (1: off)"),
         "seed": slider(value=0, min=0, max=19, description="seed of the draws"),
     }
+    for control in controls.values():
+        control.layout.width = "340px"
     rows = [["scene", "step"], ["temperature", "top_k"], ["top_p", "seed"]]
     return Explorer(controls, render, "Sampling: the next word before and behind the cuts, and 12 captions drawn", rows)
 

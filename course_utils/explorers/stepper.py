@@ -38,7 +38,8 @@ def show_and_tell_stepper(model: Captioner, encoder: Callable[[Tensor], Tensor],
         "step": widgets.IntSlider(min(1, steps - 1), 0, steps - 1, description="step:",
                                   layout=widgets.Layout(width="420px")),
         "reads": widgets.Dropdown(options=FEEDS, description="reads:", layout=widgets.Layout(width="260px")),
-        "seed": widgets.IntSlider(0, 0, 9, description="seed of jitter and noise:"),
+        "seed": widgets.IntSlider(0, 0, 9, description="seed of jitter and noise:",
+                                  layout=widgets.Layout(width="420px")),
     }  # fmt: skip
     rows, names = [["step", "reads", "seed"]], ("colour", "shape", "row", "column")
     for k, values in enumerate(objects, 1):
@@ -101,7 +102,7 @@ def step_view(model: Captioner, encoder: Callable, vocabulary: Vocabulary, scene
     told = f"The sentence has ended; step {len(passed) - 1} is its last." if ended else f"Step {step} reads `{after}`."
     return columns(
         stack(picture(scene.images[0], f"The scene: {references[0]}", max(1, SIDE // scene.recipe.canvas)),
-              note(f"References: {references[0]}; {references[1]}.")),
+              note("References:"), *map(note, references)),
         stack(note(told), distribution(vocabulary, passed[-1][1], after)),
         stack(note(f"Said so far: `{said}`"), html_table(rows, ["t", "reads", "says", "p"], "All steps so far")),
     )  # fmt: skip
