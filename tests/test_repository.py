@@ -21,12 +21,12 @@ FLOOR = re.compile(r"(?P<name>[A-Za-z0-9._-]+)>=\d[\d.]*  +# \w.*")
 # Who may import whom: a line imports its own line and those before it.
 LAYERS = [
     ["scenes", "vocabulary", "datasets", "files"],
-    ["layers", "layers_backward", "encoders"],
+    ["layers", "layers_backward", "attention", "encoders"],
     ["captioners"],
     ["decoding", "metrics", "failures"],
-    ["training", "cache", "self_critical"],
+    ["training", "cache", "self_critical", "hard_attention"],
     ["plots", "cards"],
-    ["recipes"],
+    ["recipes", "recipes_attention", "pointing"],
     ["studies"],
     ["quiz"],
     ["explorers"],
