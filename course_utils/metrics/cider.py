@@ -67,7 +67,7 @@ def cider_d_image(candidate: list[str], references: list[list[str]], weights: di
 
 
 def cider_d(*, candidates: list, references: list, corpus: list | DocumentFrequency | None = None) -> Scores:
-    """Return CIDEr-D on the x10 scale (papers print ten times more): the mean over the images, and the value of each.
+    """Return CIDEr-D, 0 to 10 (papers print a hundred times that): the mean over the images, and the value of each.
 
     corpus: where document frequency is counted, as a list of references an image or what `document_frequency` returned;
     None counts it in `references`. With references of a single image every idf is log(1/1) = 0, so CIDEr-D is 0: give
