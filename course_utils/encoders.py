@@ -49,7 +49,12 @@ def attribute_loss(encoder: GridEncoder, scenes: Scenes, index: Tensor) -> Tenso
 
 @torch.no_grad()
 def encode(encoder: GridEncoder, images: Tensor, batch: int = 250) -> Tensor:
-    """Return the grids (N, L, D) of all images, computed in batches, so that each scene is encoded only once."""
+    """Return the grids (N, L, D) of all images, computed in batches, so that each scene is encoded only once.
+
+    ValueError unless they lie in [0, 1]: a mismatch with the encoder's training gives one caption for every image.
+    """
+    if not (images.min() >= 0 and images.max() <= 1):
+        raise ValueError(f"images range from {images.min()} to {images.max()}; expected [0, 1]: divide by 255 once")
     return torch.cat([encoder(part) for part in images.split(batch)])
 
 

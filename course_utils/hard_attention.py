@@ -113,6 +113,8 @@ def hard_loss(model: AttentionCaptioner, image: Tensor, captions: Tensor, genera
     """
     if estimator not in ESTIMATORS:
         raise ValueError(f"estimator is {estimator!r}; expected one of {', '.join(ESTIMATORS)}")
+    if estimator == "score function" and not hasattr(model, "baseline"):
+        raise ValueError("model has no baseline; call model.register_buffer('baseline', torch.zeros(T - 1)) first")
     if estimator == "leave one out":
         image, captions, mix = image.repeat(samples, 1, 1), captions.repeat(samples, 1), 0.0
     choose = {"straight through": straight_through(generator, tau), "top m": top(m)}.get(

@@ -35,10 +35,14 @@ def pointing(model: Captioner, image: Tensor, part: Scenes) -> dict[str, float]:
 
     For "colour", "shape" (of either object) and "relation" words (the peak on either object counts): pointing_KIND, and
     chance_KIND, what a peak on a random cell would score. Words behind <end> do not count; a peak on the sentinel
-    misses. Also entropy in nats, the mean over all glances of all captions, <end> included.
+    misses; a kind of which no correct caption speaks is NaN. Also entropy in nats, the mean over all glances of all
+    captions, <end> included. ValueError when the grids do not fit the scenes, or these have one object only.
     """
-    tokens, alpha = watched_captions(model, image)
     on_box, vocabulary = cells_on_boxes(part), course_vocabulary()  # (N, n, L)
+    if image.shape[:2] != (len(part), on_box.shape[-1]) or on_box.shape[1] < 2:
+        raise ValueError(f"image {tuple(image.shape)} does not fit {len(part)} scenes of {on_box.shape[1]} objects and "
+                         f"{on_box.shape[-1]} cells; expected one grid a scene, of two or more objects")
+    tokens, alpha = watched_captions(model, image)
     peak = alpha[..., :on_box.shape[-1]].argmax(-1)  # (N, T)
     resting = alpha.argmax(-1) >= on_box.shape[-1]
     hits, chances = {kind: [] for kind in KINDS}, {kind: [] for kind in KINDS}
@@ -58,6 +62,6 @@ def pointing(model: Captioner, image: Tensor, part: Scenes) -> dict[str, float]:
             chances[kind].append(right.float().mean().item())
     spoken = tokens != 0  # (N, T)
     entropy = -(alpha * alpha.clamp_min(1e-12).log()).sum(-1)[spoken].mean().item()
-    count = {kind: max(len(hits[kind]), 1) for kind in KINDS}
+    count = {kind: len(hits[kind]) or float("nan") for kind in KINDS}
     return {f"pointing_{kind}": sum(hits[kind]) / count[kind] for kind in KINDS} | {
         f"chance_{kind}": sum(chances[kind]) / count[kind] for kind in KINDS} | {"entropy": entropy}

@@ -216,8 +216,8 @@ def generate(n: int, recipe: Recipe = Recipe(), seed: int = 0, must_hold: tuple 
     """
     if not isinstance(n, int) or n < 1:
         raise ValueError(f"n is {n!r}; expected a whole number of at least 1")
-    generator = torch.Generator().manual_seed(seed)
-    pairs = list(dict.fromkeys(recipe.pairs + tuple(map(tuple, must_hold))))
+    generator, must_hold = torch.Generator().manual_seed(seed), tuple(map(tuple, must_hold))
+    pairs = list(dict.fromkeys(recipe.pairs + must_hold))
     table = torch.tensor([[known(c, COLOURS, "colour"), known(s, SHAPES, "shape")] for c, s in pairs])  # (P, 2)
     wanted = torch.tensor([float(pair in must_hold) for pair in pairs])  # (P,)
     chunks = []

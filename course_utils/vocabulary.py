@@ -72,7 +72,10 @@ class Vocabulary:
         """
         if not isinstance(caption, str):
             raise TypeError(f"caption is a {type(caption).__name__}; expected one str (encode_batch takes a list)")
-        ids = [START, *map(self.id, split(caption, self.level)), END]
+        tokens = split(caption, self.level)
+        if not set(SPECIAL).isdisjoint(tokens):
+            raise ValueError(f"caption {caption!r} holds a special token; expected words alone: encode adds them")
+        ids = [START, *map(self.id, tokens), END]
         length = len(ids) if length is None else length
         if len(ids) > length:
             raise ValueError(f"caption {caption!r} needs {len(ids)} places with <start> and <end>, length is {length}; "

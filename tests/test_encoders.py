@@ -111,3 +111,9 @@ def test_bad_canvas_is_named():
     scenes = generate(1, Recipe(canvas=48), seed=0)
     with pytest.raises(ValueError, match=r"expected \(N, 3, 32, 32\)"):
         attribute_loss(GridEncoder(), scenes, torch.tensor([0]))
+
+
+@pytest.mark.parametrize("images", [torch.full((1, 3, 32, 32), 255.0), torch.full((1, 3, 32, 32), float("nan"))])
+def test_images_outside_0_to_1_are_refused(images):
+    with pytest.raises(ValueError, match=r"expected \[0, 1\]: divide by 255 once"):
+        encode(GridEncoder(), images)

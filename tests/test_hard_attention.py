@@ -499,3 +499,9 @@ def test_bad_choices_are_named(call, message):
 def test_bad_arguments_of_the_loss_are_named(estimator, options, message):
     with pytest.raises(ValueError, match=message):
         hard_loss(build(), IMAGE, CAPTIONS, rng(), estimator, **options)
+
+
+def test_the_score_function_needs_a_baseline():
+    model = AttentionCaptioner(27)
+    with pytest.raises(ValueError, match="model has no baseline; call model.register_buffer"):
+        hard_loss(model, torch.rand(1, 64, 48), torch.ones(1, 5, dtype=torch.int64), torch.Generator(), ESTIMATORS[0])

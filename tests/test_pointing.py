@@ -1,12 +1,13 @@
 """Pointing accuracy: maps that are right, wrong or at rest by construction, on scenes whose boxes are known."""
 
+import math
 from typing import NamedTuple
 
 import pytest
 import torch
 from torch.nn import functional as F
 
-from course_utils.captioners import Captioner
+from course_utils.captioners import AttentionCaptioner, Captioner
 from course_utils.pointing import cells_on_boxes, pointing, watched_captions
 from course_utils.scenes import Recipe, generate, place
 from course_utils.vocabulary import START, course_vocabulary
@@ -161,9 +162,18 @@ def test_only_correct_captions_count(wrong):
     assert [found[f"pointing_{kind}"] for kind in ("colour", "shape", "relation")] == [1, 1, 1]
 
 
-def test_without_a_correct_caption_all_is_0():
+def test_without_a_correct_caption_nothing_is_measured():
     found = scores(["a red circle"], [looks(ON_RED, ON_RED, ON_RED)])
-    assert found["pointing_shape"] == found["chance_shape"] == found["pointing_relation"] == 0
+    assert all(math.isnan(found[name]) for name in ("pointing_shape", "chance_shape", "pointing_relation"))
+
+
+def test_grids_that_do_not_fit_the_scenes_are_refused():
+    part = generate(2)
+    for image in (torch.rand(1, 64, 48), torch.rand(2, 144, 48)):
+        with pytest.raises(ValueError, match="does not fit 2 scenes of 2 objects and 64 cells"):
+            pointing(AttentionCaptioner(27), image, part)
+    with pytest.raises(ValueError, match="two or more objects"):
+        pointing(AttentionCaptioner(27), torch.rand(2, 64, 48), generate(2, Recipe(objects=1)))
 
 
 def test_a_glance_that_rests_on_the_sentinel_misses():

@@ -441,3 +441,8 @@ def test_splits_refuse():
         splits(train=5, validation=5, test=5, held_out=[("red", "cube")])
     with pytest.raises(ValueError, match="at most the 1 different pairs"):
         splits(train=5, validation=5, test=5, held_out=ALL_PAIRS[:-1])
+
+
+def test_wanted_pairs_may_be_lists():
+    made = generate(50, Recipe(pairs=ALL_PAIRS[:4]), must_hold=[["yellow", "triangle"]])
+    assert ((made.colours == 3) & (made.shapes == 2)).any(1).all()

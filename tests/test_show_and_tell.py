@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from course_utils.captioners import Captioner, ShowTellLSTM, ShowTellRNN, reorder
+from course_utils.captioners import AttentionCaptioner, Captioner, ShowTellLSTM, ShowTellRNN, reorder
 from course_utils.captioners.show_and_tell import LSTMState, RNNState
 from course_utils.decoding import greedy
 from course_utils.layers import lstm_step, rnn_step
@@ -227,3 +227,15 @@ def test_bad_images_are_named(variant, image, error, message):
 def test_unknown_place_of_the_image_is_named(image):
     with pytest.raises(ValueError, match=rf"image is {image!r}; expected 'state' .* or 'input'"):
         ShowTellLSTM(V, image=image)
+
+
+@pytest.mark.parametrize("captions, error, message", [
+    (torch.ones(2, 5, dtype=torch.int64), ValueError, "for 1 images; expected .* one row an image"),
+    (torch.ones(1, 1, dtype=torch.int64), ValueError, "T of at least 2"),
+    (torch.full((1, 5), 40), ValueError, "ids from 40 to 40; expected 0 <= id < 27"),
+    (torch.ones(1, 5), TypeError, "captions are torch.float32; expected torch.int64"),
+])
+def test_captions_must_fit_the_images(captions, error, message):
+    for model in (ShowTellRNN(27), ShowTellLSTM(27), AttentionCaptioner(27)):
+        with pytest.raises(error, match=message):
+            model(torch.rand(1, 64, 48), captions)

@@ -191,3 +191,9 @@ def test_characters():
 def test_refuses(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+def test_special_tokens_in_a_caption_are_refused():
+    for caption in ("a <end> red", "a <start> red", "<pad>"):
+        with pytest.raises(ValueError, match="holds a special token; expected words alone"):
+            course_vocabulary().encode(caption)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from course_utils.attention import additive_scores, coordinates, dot_product_scores
-from course_utils.captioners.interface import Captioner, check_grid
+from course_utils.captioners.interface import Captioner, check_captions, check_grid
 from course_utils.layers import lstm_update
 
 
@@ -118,7 +118,9 @@ class AttentionCaptioner(Captioner):
 
     def unroll(self, image: Tensor, captions: Tensor, choose: Callable | None = None) -> Pass:
         """Return the teacher-forced pass with its glances, by choose or the model's own; captions (N, T) int64."""
-        x, state, states = self.embed(captions[:, :-1]), self.init_state(image), []  # (N, T-1, E)
+        state, states = self.init_state(image), []
+        check_captions(image, captions, self.embed.num_embeddings)
+        x = self.embed(captions[:, :-1])  # (N, T-1, E)
         from_words = x @ self.W_x + self.b  # (N, T-1, 4H): needs no state, so one product serves all steps
         for word, from_word in zip(x.unbind(1), from_words.unbind(1)):
             state = self.advance(word, from_word, state, choose or self.choose)

@@ -48,6 +48,18 @@ def reorder(state: Any, index: Tensor) -> Any:
     raise TypeError(f"state holds a {type(state).__name__}; expected tensors, tuples, lists, dicts or None")
 
 
+def check_captions(image: Tensor, captions: Tensor, V: int) -> None:
+    """Raise an error unless captions are ids (N, T) int64 below V, one row an image, with a word behind <start>."""
+    if captions.dtype != torch.int64:
+        raise TypeError(f"captions are {captions.dtype}; expected torch.int64 ids: use Vocabulary.encode_batch")
+    if captions.ndim != 2 or len(captions) != len(image) or captions.shape[1] < 2:
+        raise ValueError(f"captions have shape {tuple(captions.shape)} for {len(image)} images; expected (N, T), one "
+                         "row an image and T of at least 2: <start> and one word")
+    if captions.numel() and not 0 <= int(captions.min()) <= int(captions.max()) < V:
+        raise ValueError(f"captions hold ids from {captions.min()} to {captions.max()}; expected 0 <= id < {V}: encode "
+                         "with the vocabulary that the model was built for")
+
+
 def check_grid(image: Tensor, L: int, D: int) -> None:
     """Raise an error unless image is a float grid (N, L, D), as a captioner built for L and D reads it."""
     if image.ndim != 3 or image.shape[1:] != (L, D):

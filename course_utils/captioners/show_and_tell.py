@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from course_utils.captioners.interface import Captioner, check_grid
+from course_utils.captioners.interface import Captioner, check_captions, check_grid
 from course_utils.layers import lstm, lstm_step, rnn
 
 
@@ -51,7 +51,9 @@ class ShowTellRNN(Captioner):
         return F.log_softmax(self.score(h), -1), RNNState(h, torch.zeros_like(h))
 
     def forward(self, image: Tensor, captions: Tensor) -> Tensor:
-        x, state = self.embed(captions[:, :-1]), self.init_state(image)  # (N, T-1, E)
+        state = self.init_state(image)
+        check_captions(image, captions, self.embed.num_embeddings)
+        x = self.embed(captions[:, :-1])  # (N, T-1, E)
         h = F.relu(x[:, 0] @ self.W_xh + self.b + state.image)  # (N, H); h_0 = 0 has nothing to say yet
         states = [h.unsqueeze(1)]
         if x.shape[1] > 1:
@@ -108,5 +110,7 @@ class ShowTellLSTM(Captioner):
         return F.log_softmax(self.score(h), -1), LSTMState(h, c)
 
     def forward(self, image: Tensor, captions: Tensor) -> Tensor:
-        h, _ = lstm(self.embed(captions[:, :-1]), *self.init_state(image), self.W_x, self.W_hh, self.b)
+        state = self.init_state(image)
+        check_captions(image, captions, self.embed.num_embeddings)
+        h, _ = lstm(self.embed(captions[:, :-1]), *state, self.W_x, self.W_hh, self.b)
         return self.score(h)  # (N, T-1, V)

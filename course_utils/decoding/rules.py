@@ -18,7 +18,7 @@ def forbid(
 
     Never allowed: <pad> and <start>, which are no words, and the ids in suppress; <end> before min_length words; a word
     that completes an n-gram of no_repeat words which the caption has already (0: no such rule). A row in which these
-    leave nothing stays as it is, so that decoding can go on. ValueError if the rows are no log-probabilities.
+    leave nothing keeps all real words, so that decoding can go on. ValueError if the rows are no log-probabilities.
     """
     if history.shape[1] == 0:
         sums = log_probs.exp().sum(1)
@@ -30,7 +30,8 @@ def forbid(
     if no_repeat and history.shape[1] >= no_repeat:
         allowed = ban_repeats(allowed, history, no_repeat)
     nothing = allowed.amax(1, keepdim=True) == NEVER
-    return torch.where(nothing, log_probs, allowed) if nothing.any() else allowed
+    words = log_probs.index_fill(1, torch.tensor([PAD, START], device=log_probs.device), NEVER)
+    return torch.where(nothing, words, allowed) if nothing.any() else allowed
 
 
 def ban_repeats(log_probs: Tensor, history: Tensor, n: int) -> Tensor:

@@ -12,6 +12,7 @@ from course_utils.studies import read, run, summary
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "notebooks" / "studies"
+STUDIES = ("show_and_tell", "decoding", "attention", "hard_attention", "hard_scenes")
 SECTION = re.compile(r"(<!-- results: .*? -->\n).*?(<!-- end of results -->)", re.DOTALL)
 
 
@@ -39,7 +40,7 @@ def write_readme() -> None:
 def main() -> None:
     """Run one study by name and print its summary, or write the README's results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("study", help="a module of course_utils.studies with VARIANTS, METRICS and job; or: readme")
+    parser.add_argument("study", choices=[*STUDIES, "readme"])
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--jobs", type=int, default=-1)
     parser.add_argument("--backend", default="loky")
