@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from course_utils.captioners import AttentionCaptioner
-from course_utils.explorers.stepper import FEEDS, FIRST, OWN, SIDE, distribution, object_controls
+from course_utils.explorers.stepper import FEEDS, FIRST, OWN, SIDE, built_scene_stepper, distribution
 from course_utils.explorers.view import Explorer, Html, columns, html_table, note, picture, stack
 from course_utils.failures import diagnose, parse
 from course_utils.pointing import cells_on_boxes
-from course_utils.scenes import COLOURS, RGB, SHAPES, Recipe, Scenes, half_widths, known, place
+from course_utils.scenes import COLOURS, RGB, SHAPES, Recipe, Scenes, half_widths, known
 from course_utils.vocabulary import END, START, T_MAX, Vocabulary
 
 DARK = 0.25  # brightness of a cell without any weight, relative to the peak
@@ -146,27 +146,10 @@ def attention_stepper(model: AttentionCaptioner, encoder: Callable[[Tensor], Ten
     objects: the two first ones, each (colour, shape, row, column). TypeError unless the model attends.
     """
     check_model(model, encoder)
-    if len(objects) != 2:
-        raise ValueError(f"objects has {len(objects)} entries; expected two, each (colour, shape, row, column)")
-    controls = {
-        "step": widgets.IntSlider(2, 0, T_MAX - 2, description="step:", layout=widgets.Layout(width="420px")),
-        "reads": widgets.Dropdown(options=FEEDS, description="reads:", layout=widgets.Layout(width="260px")),
-        "seed": widgets.IntSlider(0, 0, 9, description="seed of jitter and noise:"),
-    }
-    rows, names = [["step", "reads", "seed"]], ("colour", "shape", "row", "column")
-    for k, values in enumerate(objects, 1):
-        controls |= object_controls(k, recipe.layout, *values)
-        rows.append([f"{name}_{k}" for name in names])
-
-    def render(step: int, reads: str, seed: int, **chosen) -> Html:
-        parts = [tuple(chosen[f"{name}_{k}"] for name in names) for k in (1, 2)]
-        try:
-            scene = place(parts, recipe, seed)
-        except ValueError as error:  # two objects in one cell, or twice the same one: nothing to describe
-            return note(f"No scene: {error}.")
-        return attention_view(model, encoder, vocabulary, scene, step, reads)
-
-    return Explorer(controls, render, "Where a captioner looks, word by word, on a scene of two objects", rows)
+    step = widgets.IntSlider(2, 0, T_MAX - 2, description="step:", layout=widgets.Layout(width="420px"))
+    return built_scene_stepper(
+        lambda scene, step, reads: attention_view(model, encoder, vocabulary, scene, step, reads), step, recipe,
+        objects, "Where a captioner looks, word by word, on a scene of two objects")
 
 
 def check_model(model: AttentionCaptioner, encoder: Callable) -> None:

@@ -32,11 +32,21 @@ def show_and_tell_stepper(model: Captioner, encoder: Callable[[Tensor], Tensor],
                         "step(tokens, state)")
     if not callable(encoder):
         raise TypeError(f"encoder is a {type(encoder).__name__}; expected a function of images, such as a GridEncoder")
+    step = widgets.IntSlider(min(1, steps - 1), 0, steps - 1, description="step:", layout=widgets.Layout(width="420px"))
+    return built_scene_stepper(
+        lambda scene, step, reads: step_view(model, encoder, vocabulary, scene, step, reads), step, recipe, objects,
+        "A captioner's next word, step by step, on a scene of two objects")
+
+
+def built_scene_stepper(view: Callable, step: widgets.IntSlider, recipe: Recipe, objects: tuple, alt: str) -> Explorer:
+    """Return an explorer of view(scene, step, reads) -> Html, on a scene of two objects that the reader builds.
+
+    objects: the two first ones, each (colour, shape, row, column). ValueError unless they are two.
+    """
     if len(objects) != 2:
         raise ValueError(f"objects has {len(objects)} entries; expected two, each (colour, shape, row, column)")
     controls = {
-        "step": widgets.IntSlider(min(1, steps - 1), 0, steps - 1, description="step:",
-                                  layout=widgets.Layout(width="420px")),
+        "step": step,
         "reads": widgets.Dropdown(options=FEEDS, description="reads:", layout=widgets.Layout(width="260px")),
         "seed": widgets.IntSlider(0, 0, 9, description="seed of jitter and noise:",
                                   layout=widgets.Layout(width="420px")),
@@ -52,9 +62,9 @@ def show_and_tell_stepper(model: Captioner, encoder: Callable[[Tensor], Tensor],
             scene = place(parts, recipe, seed)
         except ValueError as error:  # two objects in one cell, or twice the same one: nothing to describe
             return note(f"No scene: {error}.")
-        return step_view(model, encoder, vocabulary, scene, step, reads)
+        return view(scene, step, reads)
 
-    return Explorer(controls, render, "A captioner's next word, step by step, on a scene of two objects", rows)
+    return Explorer(controls, render, alt, rows)
 
 
 def object_controls(k: int, layout: int, colour: str, shape: str, row: int, column: int) -> dict[str, widgets.Widget]:
